@@ -1,7 +1,7 @@
 """Estimates of the bags of files on a Dask cluster: a shuffle by bag brings the parts of a bag together.
 
-Each worker reads parts of the files. What a part sends of a bag is its packed sketch, or the rows themselves if they
-are smaller. These records are divided by bag into partitions, which other workers merge and estimate. No process ever
+Each worker reads parts of the files. A part sends the packed sketch of each bag, or its rows if they are
+smaller. These records are divided by bag into partitions, which other workers merge and estimate. No process ever
 holds all bags, and only names and estimates reach the caller. If a worker dies, others repeat what it held.
 """
 

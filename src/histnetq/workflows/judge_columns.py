@@ -26,7 +26,7 @@ _MOST_CLASSES = 1_000
 
 @dataclass(frozen=True)
 class JudgedColumns:
-    """What the columns of judged rows say, as codes.
+    """The columns of judged rows, as codes.
 
     Parameters
     ----------

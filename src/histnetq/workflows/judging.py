@@ -407,8 +407,7 @@ def _check_system(
         notes.append(f"There are only {n_labels} labels{of}, so intervals are approximate.")
     has = rows.labels >= 0
     one = np.bincount(rows.verdicts[has], minlength=rows.n_verdicts)
-    if labels == "random" and n_labels and equal_mixes(one, rows.sizes - one, seed) < _REFUSED:
-        p = equal_mixes(one, rows.sizes - one, seed)
+    if labels == "random" and n_labels and (p := equal_mixes(one, rows.sizes - one, seed)) < _REFUSED:
         got = f"labelled rows{of} with another mix of verdicts than the other rows (p = {p:.1g})"
         way_out = ("use ", Option("labels", "by-verdict"), " if only the verdict decided who was labelled, or ",
                   Option("labels", "other"))  # fmt: skip

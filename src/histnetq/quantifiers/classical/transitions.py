@@ -203,7 +203,7 @@ def estimate_transitions(
 
     Expectation maximisation alternates two steps. First, the table of every unit is fitted to the unit's totals, by
     iterative proportional fitting of the group's current table. Second, the table of a group is the sum of the tables
-    of its units, plus a prior: the table with the group's totals whose odds ratios are those of all groups together.
+    of its units, plus a prior: the table with the group's totals with the odds ratios of all groups together.
     A unit counts the same whatever its size, because units differ by more than chance. Fifty rounds are made.
 
     Parameters

@@ -66,7 +66,7 @@ class Logistic:
 
 @dataclass(frozen=True)
 class Task:
-    """What a query computes, taken from a fitted model.
+    """The computation of a query, taken from a fitted model.
 
     Attributes
     ----------

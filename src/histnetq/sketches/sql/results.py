@@ -35,7 +35,7 @@ _WRITTEN = re.compile(r"histnetq 1 (\w{1,40}) ([0-9a-f]{64}) ([0-9a-f]{64}|none)
 
 @dataclass(frozen=True)
 class Origin:
-    """What a query writes beside the counts: the model, and what the numbers mean.
+    """The columns of a result beside the counts: the model, and the meaning of the numbers.
 
     Attributes
     ----------
